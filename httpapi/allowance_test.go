@@ -15,7 +15,6 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/trace"
 )
 
 // from returns a client that sends from an address.
@@ -168,8 +167,7 @@ func TestNoMemoryForTheAnswer(t *testing.T) {
 // wordy is a rate limiter whose answers are long.
 type wordy struct{}
 
-func (wordy) JSON(context.Context, *twotier.Grant, trace.Source,
-	[]byte) ([]byte, bool, error) {
+func (wordy) JSON(context.Context, *twotier.Grant, []byte) ([]byte, bool, error) {
 	return make([]byte, 600<<10), false, nil
 }
 

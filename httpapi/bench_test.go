@@ -63,11 +63,14 @@ func allocatesNothing(t *testing.T, name string, s *httpapi.Server, ctx *fasthtt
 	}
 }
 
-// TestHotPathAllocatesNothing answers requests with a token and without one.
+// TestHotPathAllocatesNothing answers requests with a token and without one, and with a tracer of
+// requests that are part of no trace.
 func TestHotPathAllocatesNothing(t *testing.T) {
 	store, texts := tokens(t, "a count,read default")
+	traced, _ := recording(t, newFake())
 	for _, tt := range hot {
 		allocatesNothing(t, tt.name, newServer(t, newFake()), newRequest(tt.request, tt.body))
+		allocatesNothing(t, tt.name+", traced", traced, newRequest(tt.request, tt.body))
 		ctx := newRequest(tt.request, tt.body)
 		ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
 		allocatesNothing(t, tt.name+", token", serverOf(t, httpapi.Options{Tokens: store}), ctx)

@@ -20,6 +20,9 @@ import (
 // handle answers one request.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recoverPanic(ctx)
+	if s.opts.Tracer != nil {
+		s.startSpan(ctx)
+	}
 	p := s.dispatch(ctx)
 	// Memory for large requests was reserved before they were executed, but not for answers to
 	// queries, and for some long ones. A reply to a node takes none from clients: a refusal now
@@ -136,10 +139,13 @@ func checkMethod(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 	return &wire.Problem{Kind: wire.Method, Detail: "want GET", Allow: "GET, HEAD"}
 }
 
-// countResponse counts the response by its status code.
+// countResponse counts the response by its status code and ends its span.
 func (s *Server) countResponse(ctx *fasthttp.RequestCtx) {
 	if code := ctx.Response.StatusCode(); code < len(s.codes) {
 		s.codes[code].Add(1)
+	}
+	if s.opts.Tracer != nil {
+		s.endSpan(ctx)
 	}
 }
 
@@ -162,7 +168,7 @@ func (s *Server) recoverPanic(ctx *fasthttp.RequestCtx) {
 // logPanic logs that the handler of a request panicked.
 func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v),
-		"trace_id", traceOf(&ctx.Request.Header), "stack", string(stack))
+		"trace_id", traceOf(&ctx.Request.Header).TraceID(), "stack", string(stack))
 }
 
 // answerUnreadable answers a request that fasthttp could not parse.
@@ -298,9 +304,13 @@ func (s *Server) beginRequestSized(ctx *fasthttp.RequestCtx, body int64) *reques
 	if s.opts.Tokens != nil || s.opts.AdminToken != "" {
 		x.Grant = grantOf(ctx)
 	}
-	x.arrival = verdicts.Arrival{Endpoint: verdicts.HTTP, Began: start, Trace: &x.traced}
+	x.arrival = verdicts.Arrival{Endpoint: verdicts.HTTP, Began: start, Trace: x.context}
 	x.traced.ctx = ctx
-	x.context.Reset(start.Add(s.opts.RequestTimeout))
+	if s.opts.Tracer != nil {
+		x.traced.of = spanOf(ctx)
+		x.arrival.Span = x.traced.of.Recorded()
+	}
+	x.context.Reset(start.Add(s.opts.RequestTimeout), &x.traced)
 	return x
 }
 
@@ -310,7 +320,7 @@ func (s *Server) finishRequest(x *requestState) {
 	if !x.context.Finish() {
 		x.context = nil
 	}
-	x.traced.ctx, x.arrival = nil, verdicts.Arrival{}
+	x.traced.ctx, x.traced.of, x.arrival = nil, nil, verdicts.Arrival{}
 	x.size = max(x.size, x.Cost, int64(cap(x.out)))
 	if len(x.out) <= memory.OwnBytes {
 		s.states.put(x)

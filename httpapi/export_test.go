@@ -78,7 +78,7 @@ func (s *Server) Taken() Taken {
 }
 
 // TraceID returns the ID of the trace that a request is part of.
-func TraceID(h *fasthttp.RequestHeader) string { return traceOf(h) }
+func TraceID(h *fasthttp.RequestHeader) string { return traceOf(h).TraceID() }
 
 // IdleArrival returns the arrival that the memory for the next request still refers to.
 func (s *Server) IdleArrival() verdicts.Arrival { return s.states.get(0).arrival }

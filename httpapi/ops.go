@@ -68,6 +68,9 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Pr
 
 // onlyOp returns the only operation of x, and an empty result for it.
 func (x *requestState) onlyOp() (*twotier.Op, *twotier.Result) {
+	if x.traced.of != nil {
+		x.annotateSpan(1)
+	}
 	return &x.Ops[0], &x.EmptyResults()[0]
 }
 
@@ -118,6 +121,9 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		x.memory.ReturnUnused()
 	}
 	if p == nil {
+		if x.traced.of != nil {
+			x.annotateSpan(len(x.Ops))
+		}
 		results := x.EmptyResults()
 		if len(x.Ops) > 0 {
 			s.service.DoAll(x.context, x.Ops, results)

@@ -16,7 +16,6 @@ import (
 	"twotier.dev/twotier/internal/clientaddr"
 	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -176,8 +175,7 @@ func addForwardedAcquire(d *codec.Decoder, all []keyedRule) *wire.Problem {
 type RateLimiter interface {
 	// JSON returns the answer to a RateLimitRequest, and whether it is OVER_LIMIT. A nil grant
 	// allows everything.
-	JSON(ctx context.Context, g *twotier.Grant, of trace.Source,
-		body []byte) (answer []byte, over bool, err error)
+	JSON(ctx context.Context, g *twotier.Grant, body []byte) (answer []byte, over bool, err error)
 }
 
 // rateLimitJSON answers 200 or 429 with a RateLimitResponse, as envoyproxy/ratelimit does.
@@ -188,7 +186,7 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.beginRequest(ctx)
-	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.Grant, &x.traced, ctx.PostBody())
+	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.Grant, ctx.PostBody())
 	s.finishRequest(x)
 	if f, ok := errors.AsType[*request.Failure](err); ok {
 		return s.problemOfFailure(err, *f)

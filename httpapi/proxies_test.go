@@ -19,7 +19,6 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/trace"
 )
 
 // forward sends a request to /v1/forward-auth from an address. Each header is "Name: value".
@@ -290,8 +289,7 @@ type limiter struct {
 }
 
 // JSON implements [httpapi.RateLimiter].
-func (l *limiter) JSON(_ context.Context, _ *twotier.Grant, _ trace.Source,
-	body []byte) ([]byte, bool, error) {
+func (l *limiter) JSON(_ context.Context, _ *twotier.Grant, body []byte) ([]byte, bool, error) {
 	return []byte(`{"asked":` + string(body) + `}`), l.over, l.err
 }
 

@@ -28,6 +28,7 @@ import (
 	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/peerhttp"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -92,6 +93,8 @@ type Options struct {
 	Holds *ask.Holds
 	// Verdicts counts and records the verdicts on acquires. Default: nothing is.
 	Verdicts *verdicts.Counters
+	// Tracer records a span of each request that is part of a sampled trace. Default: none.
+	Tracer trace.Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
 	// Backtester predicts the effect of rules. Default: none, and its path does not exist, nor does

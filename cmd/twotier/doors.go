@@ -59,7 +59,7 @@ func (s *server) addEnvoy() error {
 	server, err := envoy.New(envoy.Options{
 		Limiter: s.limiter, Ready: func() error { _, err := s.node.Ready(); return err },
 		Listen: s.cfg.GRPC, Tokens: s.tokens, AdminToken: s.cfg.AdminToken,
-		Limits: s.limitsOf(envoy.Defaults()), Trusted: s.cfg.TrustedProxies,
+		Limits: s.limitsOf(envoy.Defaults()), Trusted: s.cfg.TrustedProxies, Tracer: s.tracer,
 		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 	})
 	s.doors = append(s.doors, door{"grpc", server, server})

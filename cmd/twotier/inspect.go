@@ -69,6 +69,11 @@ func doctorCommand(o cli.IO) *cobra.Command {
 		}
 		findings = append(findings, examineJoin(ctx, &cfg, o.Environ)...)
 		findings = append(findings, examineWarnings(ctx, &cfg, o.Environ)...)
+		if cfg.OTLPIgnored != nil {
+			findings = append(findings, doctor.Finding{Level: doctor.Warning, About: "spans",
+				Found: cfg.OTLPIgnored.Error(), Do: "name a collector that takes OTLP over HTTP " +
+					"with --otlp-endpoint, or set OTEL_TRACES_EXPORTER=none"})
+		}
 		return printFindings(o.Stdout, findings, *asJSON)
 	}
 	return cmd

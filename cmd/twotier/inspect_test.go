@@ -121,7 +121,11 @@ func TestDoctorWithoutAnswer(t *testing.T) {
 	}
 	status, out, _ := exec(t, nil, "doctor", "--listen", gone)
 	if status != exitOK || !strings.Contains(out, "nothing outlives") ||
-		!strings.Contains(out, "does not run") {
+		!strings.Contains(out, "does not run") || strings.Contains(out, "spans") {
+		t.Errorf("status %d: %s", status, out)
+	}
+	status, out, _ = exec(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"}, "doctor")
+	if status != exitOK || !strings.Contains(out, "OTEL_TRACES_EXPORTER=none") {
 		t.Errorf("status %d: %s", status, out)
 	}
 }

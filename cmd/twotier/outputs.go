@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/decisionlog"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/otlp"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
@@ -28,10 +29,10 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// outputTimeout is the time limit for writing the last decisions.
+// outputTimeout is the time limit for writing the last decisions and spans.
 const outputTimeout = time.Second
 
-// outlet is a queue of decisions or notifications.
+// outlet is a queue of decisions, notifications or spans.
 type outlet struct {
 	queue interface {
 		prometheus.Collector
@@ -93,6 +94,25 @@ func (s *server) addNotifier() error {
 	s.outputs = append(s.outputs,
 		outlet{queue: notifier, lost: "not every notification was sent", patient: true})
 	s.sinks = append(s.sinks, notifier)
+	return nil
+}
+
+// addSpans makes the exporter of spans, if configured.
+func (s *server) addSpans(ctx context.Context) error {
+	if s.cfg.OTLPIgnored != nil {
+		s.log.Warn("the environment names a collector that can't be used: it gets no spans",
+			"error", s.cfg.OTLPIgnored)
+	}
+	if s.cfg.OTLPEndpoint == "" {
+		return nil
+	}
+	spans, err := otlp.New(ctx, otlp.Options{Endpoint: s.cfg.OTLPEndpoint, Service: "twotier",
+		Node: s.cfg.Node, Version: version.String(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.outputs = append(s.outputs, outlet{queue: spans, lost: "not every span was sent"})
+	s.tracer = spans
 	return nil
 }
 

@@ -35,6 +35,7 @@ import (
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
@@ -65,6 +66,7 @@ type server struct {
 	doors     []door // servers of all protocols, http first
 	outputs   []outlet
 	sinks     []decisions.Sink // the outputs that receive decisions
+	tracer    trace.Tracer     // nil if no spans are sent
 	files     *reload.Loader   // reloads files that change
 	certs     *certs.Store     // nil without TLS
 	tokens    ask.Tokens       // nil without a file of tokens
@@ -96,8 +98,8 @@ func newServer(ctx context.Context, cfg config.Config, story httpapi.Story,
 		s.holds.Sealer.SetSecret([]byte(rand.Text()))
 	}
 	s.book.Shadow = cfg.InShadow()
-	if err := cmp.Or(s.addRules(), s.joinCluster(), s.addDecisions(stdout),
-		s.addNotifier()); err != nil {
+	if err := cmp.Or(s.addRules(), s.joinCluster(), s.addDecisions(stdout), s.addNotifier(),
+		s.addSpans(ctx)); err != nil {
 		return nil, err
 	}
 	s.addRoster()
@@ -152,7 +154,7 @@ func (s *server) addHTTP(story httpapi.Story) (err error) {
 		Service: s.node, Backtester: s.node, Verdicts: s.node.Verdicts(), Peer: s.messages,
 		Rules: &s.book, RuleBook: s.rules, Shadow: s.book.Shadow, Holds: &s.holds,
 		RateLimiter: s.limiter, TrustedProxies: s.cfg.TrustedProxies,
-		Warnings: s.warnings, Collectors: collectors, Story: story,
+		Tracer: s.tracer, Warnings: s.warnings, Collectors: collectors, Story: story,
 		Listen: s.cfg.Listen, Admin: s.cfg.Admin, PeerListen: s.cfg.Peer,
 		Hosts: s.cfg.AllHosts(), Tokens: s.tokens, AdminToken: s.cfg.AdminToken, Limits: s.limits,
 	})
@@ -198,7 +200,7 @@ func (s *server) addPeers() error {
 	}
 	messages := peer.NewServer(peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg.Store) / 8, Logger: s.log,
+		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer, Logger: s.log,
 	})
 	s.messages = messages
 	return s.addSecrets(messages)

@@ -20,6 +20,7 @@ const (
 	miniredis      = "github.com/alicebob/miniredis/v2"
 	grpc           = "google.golang.org/grpc"
 	grpcErrors     = "google.golang.org/genproto/googleapis/rpc/errdetails"
+	openTelemetry  = "go.opentelemetry.io/otel"
 	lineDiff       = "github.com/rogpeppe/go-internal/diff"
 	memberlist     = "github.com/hashicorp/memberlist"
 	pflag          = "github.com/spf13/pflag"
@@ -165,7 +166,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/syncer",
 		},
 		"internal/rpc": {
-			"twotier.dev/twotier", "twotier.dev/twotier/ring",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/trace",
+			"twotier.dev/twotier/ring",
 		},
 		"internal/refusals":   {"twotier.dev/twotier", ristretto},
 		"internal/refusallog": {"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions"},
@@ -219,7 +221,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/refusals", "twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/storeclock", "twotier.dev/twotier/internal/topkeys",
-			"twotier.dev/twotier/internal/verdicts",
+			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
 			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/ring",
 			"twotier.dev/twotier/syncer", prometheus,
 		},
@@ -230,7 +232,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/ownership",
 			"twotier.dev/twotier/internal/replay", "twotier.dev/twotier/internal/retry",
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/trace",
+			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 
@@ -263,6 +266,10 @@ func importMap() map[string][]string {
 		"internal/webhook": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/outbox",
+		},
+		"internal/otlp": {
+			"twotier.dev/twotier/internal/outbox", "twotier.dev/twotier/internal/trace",
+			openTelemetry,
 		},
 		"internal/decisions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/trace"},
 		"internal/request": {
@@ -399,10 +406,11 @@ func importMap() map[string][]string {
 		"internal/testing/embedded": {
 			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
 		},
-		"internal/testing/must":   {},
-		"internal/testing/race":   {},
-		"internal/testing/seed":   {},
-		"internal/testing/testca": {},
+		"internal/testing/must":     {},
+		"internal/testing/race":     {},
+		"internal/testing/seed":     {},
+		"internal/testing/spantest": {"twotier.dev/twotier/internal/trace"},
+		"internal/testing/testca":   {},
 		"internal/testing/redistest": {
 			"twotier.dev/twotier/internal/testing/child",
 			"twotier.dev/twotier/internal/testing/testca", goRedis,

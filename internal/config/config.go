@@ -122,6 +122,7 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 		values := fromEnviron(environ)
 		maps.Copy(values, flags)
 		c := Config{values: values, File: values["config"].text, Variables: ownVariables(environ)}
+		ignored := addCollector(values, parseEnviron(environ))
 		var file fileValues
 		if c.File != "" {
 			var err error
@@ -129,7 +130,11 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 				return Config{}, err
 			}
 		}
-		return c, c.fill(file)
+		err := c.fill(file)
+		if c.OTLPEndpoint == "" { // the file names none either
+			c.OTLPIgnored = ignored
+		}
+		return c, err
 	}
 }
 

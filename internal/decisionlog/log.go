@@ -60,10 +60,8 @@ func appendLine(b []byte, d *decisions.Decision, node string, now time.Time) []b
 	if d.Version != 0 {
 		b = strconv.AppendInt(append(b, `,"rules_version":`...), d.Version, 10)
 	}
-	if d.Trace != nil {
-		if id := d.Trace.TraceID(); id != "" {
-			b = appendText(append(b, `,"trace_id":`...), id)
-		}
+	if d.Trace != nil && d.Trace.TraceContext() != nil {
+		b = appendText(append(b, `,"trace_id":`...), d.Trace.TraceContext().TraceID())
 	}
 	return append(b, "}\n"...)
 }

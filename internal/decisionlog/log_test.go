@@ -23,6 +23,7 @@ import (
 	"twotier.dev/twotier/internal/decisionlog"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // record returns the lines of decisions, with these sampling rates.
@@ -41,12 +42,6 @@ func record(t *testing.T, shares [twotier.VerdictCount]float64,
 	return slices.Collect(strings.Lines(to.String()))
 }
 
-// traceID is a trace.Source.
-type traceID string
-
-// TraceID implements trace.Source.
-func (id traceID) TraceID() string { return string(id) }
-
 // TestLines compares lines, which are valid JSON whatever the key is.
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -60,8 +55,8 @@ func TestLines(t *testing.T) {
 					{Window: 90_000_000, Count: 15, Max: 50}}},
 			decisions.Decision{Door: "http", Key: []byte("ann"), N: 2, Distinct: true,
 				Verdict: twotier.Refused,
-				Limits:  []twotier.LimitResult{{Window: 3_600_000, Count: 5, Max: 5}},
-				Trace:   traceID("0af7651916cd43dd8448eb211c80319c")},
+				Limits:  []twotier.LimitResult{{Window: 3_600_000, Count: 5, Max: 5}}, Trace: trace.
+						Parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "")},
 			decisions.Decision{Door: "http", Key: []byte("m"), N: 1,
 				Limits: []twotier.LimitResult{{Period: monthly, Count: 1, Max: 9}}},
 			decisions.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})

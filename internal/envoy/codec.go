@@ -23,7 +23,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -243,8 +242,9 @@ func (s *frameScanner) scan(b []byte, passed func(frame)) {
 
 // JSON is ShouldRateLimit with the JSON form of Envoy's API. over reports whether the answer is
 // OVER_LIMIT.
-func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, of trace.Source,
-	body []byte) (answer []byte, over bool, err error) {
+func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, body []byte) (answer []byte,
+	over bool,
+	err error) {
 	var r ratelimitv3.RateLimitRequest
 	if protojson.Unmarshal(body, &r) != nil {
 		r.Reset()
@@ -252,7 +252,7 @@ func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, of trace.Source,
 			return nil, false, invalidError("not a RateLimitRequest: %v", err)
 		}
 	}
-	response, err := l.decide(ctx, g, &r, verdicts.EnvoyJSON, of)
+	response, err := l.decide(ctx, g, &r, verdicts.EnvoyJSON)
 	if err != nil {
 		return nil, false, err
 	}

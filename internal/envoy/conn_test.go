@@ -164,7 +164,7 @@ func FuzzForwardedAsJSON(f *testing.F) {
 		for _, text := range []string{string(written), units + `"`} {
 			body := fmt.Sprintf(`{"domain":"edge","descriptors":[{"entries":[{"key":"ip",`+
 				`"value":%s}],"hitsAddend":"%d"}]}`, text, hits)
-			if _, over, err := b.JSON(t.Context(), nil, nil, []byte(body)); err != nil ||
+			if _, over, err := b.JSON(t.Context(), nil, []byte(body)); err != nil ||
 				hits > 3 && !over {
 				t.Errorf("%s: over %v, %v", body, over, err)
 			}

@@ -224,7 +224,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	}
 	b.ask(descriptor("user=a"), hits(descriptor("ip=1.2.3.4"), -1))
 	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
-	if _, _, err := b.JSON(t.Context(), nil, nil, []byte(body)); err != nil {
+	if _, _, err := b.JSON(t.Context(), nil, []byte(body)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

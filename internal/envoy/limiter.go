@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/metadata"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
@@ -56,29 +56,19 @@ func NewLimiter(service ask.Service, domains Domains, counters *verdicts.Counter
 	return &Limiter{service: service, domains: domains, verdicts: counters}
 }
 
-// traced finds the trace that a request names in its metadata.
-type traced struct{ ctx context.Context }
-
-// TraceID implements trace.Source. More than one traceparent counts as none.
-func (t traced) TraceID() string {
-	parent := metadata.ValueFromIncomingContext(t.ctx, "traceparent")
-	if len(parent) != 1 {
-		return ""
-	}
-	return trace.ParseID(parent[0])
-}
-
 // ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
 // *[request.Failure].
 func (l *Limiter) ShouldRateLimit(ctx context.Context, g *twotier.Grant,
 	r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
-	return l.decide(ctx, g, r, verdicts.GRPC, traced{ctx})
+	return l.decide(ctx, g, r, verdicts.GRPC)
 }
 
-// decide is ShouldRateLimit for a request of a trace that arrived at the given listener.
+// decide is ShouldRateLimit for a request that arrived at the given listener.
 func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.RateLimitRequest,
-	endpoint string, of trace.Source) (*ratelimitv3.RateLimitResponse, error) {
-	arrival := verdicts.Arrival{Endpoint: endpoint, Began: time.Now(), Trace: of}
+	endpoint string) (*ratelimitv3.RateLimitResponse, error) {
+	of := trace.From(ctx)
+	arrival := verdicts.Arrival{Endpoint: endpoint, Began: time.Now(), Trace: of,
+		Span: of.Recorded()}
 	switch {
 	case r.GetDomain() == "":
 		return nil, invalidError("domain: missing")
@@ -100,6 +90,10 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 		if f := ask.CheckGrant(g, twotier.RoleCount, d.namespace); f != nil {
 			f.Field = "" // requests of Envoy spell their fields differently
 			return nil, f
+		}
+		if arrival.Span != nil {
+			arrival.Span.Set(trace.OperationsAttr(len(d.items)),
+				trace.NamespaceAttr(cmp.Or(domain.Namespace, twotier.DefaultNamespace)))
 		}
 		if err := d.execute(ctx, l.service); err != nil {
 			return nil, err

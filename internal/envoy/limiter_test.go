@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
@@ -35,7 +36,8 @@ type bed struct {
 	// fail holds the error that every operation of a kind returns.
 	fail map[twotier.Kind]error
 	// gate holds up all operations until it is closed. Nil holds up none.
-	gate chan struct{}
+	gate   chan struct{}
+	traces []string // of the operations
 }
 
 const document = `
@@ -83,6 +85,9 @@ func start(t testing.TB) *bed {
 
 // Do implements [envoy.Service].
 func (b *bed) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if of := trace.From(ctx); of != nil || len(b.traces) > 0 {
+		b.traces = append(b.traces, of.TraceID())
+	}
 	if b.gate != nil {
 		<-b.gate
 	}
@@ -337,7 +342,7 @@ func TestJSON(t *testing.T) {
 	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}],` +
 		`"hitsAddend":"3"}]}`
 	for _, wantOver := range []bool{false, true} {
-		answer, over, err := b.JSON(t.Context(), nil, nil, []byte(body))
+		answer, over, err := b.JSON(t.Context(), nil, []byte(body))
 		text := strings.ReplaceAll(string(answer), " ", "")
 		if err != nil || over != wantOver || strings.Contains(text, `"OVER_LIMIT"`) != over ||
 			!strings.Contains(text, `"requestsPerUnit":3,"unit":"MINUTE"`) {
@@ -347,14 +352,14 @@ func TestJSON(t *testing.T) {
 	for value, want := range map[string]string{`\ud800`: "user=\ufffd", "\xff\xfe": "user=\ufffd",
 		`\ud83d\ude00\udc00\\ud800` + "\xff": "user=\U0001f600\ufffd\\ud800\ufffd",
 		`\ud83da\\\`:                         "", `\u12`: ""} {
-		_, _, err := b.JSON(t.Context(), nil, nil, []byte(`{"domain":"edge","descriptors":[{"entries":[`+
+		_, _, err := b.JSON(t.Context(), nil, []byte(`{"domain":"edge","descriptors":[{"entries":[`+
 			`{"key":"user","value":"`+value+`"}]}]}`))
 		if (err == nil) != (want != "") || err == nil && b.count("edge", want) == 0 {
 			t.Errorf("%s: %v, and %d of %s", value, err, b.count("edge", want), want)
 		}
 	}
 	for _, bad := range []string{"", "[]", `{"domains":"x"}`, `{"domain":"edge"}`} {
-		if _, _, err := b.JSON(t.Context(), nil, nil, []byte(bad)); err == nil {
+		if _, _, err := b.JSON(t.Context(), nil, []byte(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
 	}

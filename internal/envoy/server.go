@@ -3,7 +3,9 @@ package envoy
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/metrics"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // Options configure a [Server]. The zero value of each field is the documented default.
@@ -49,6 +52,8 @@ type Options struct {
 	// Trusted are the networks of proxies. Each of their addresses may use all connections and all
 	// of the memory, because an Envoy asks for all of its clients. Default: none.
 	Trusted []netip.Prefix
+	// Tracer records a span of each request in a recorded trace. Default: none.
+	Tracer trace.Tracer
 }
 
 const (
@@ -295,4 +300,30 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	to.Gauge("twotier_grpc_memory_bytes",
 		"Memory of gRPC requests, until their answers are written.",
 		s.conns.Held(accounts))
+}
+
+// withTrace returns ctx as part of the trace that a request names in its metadata, in W3C Trace
+// Context format, with a new span if that is recorded. More than one traceparent counts as none.
+func (s *Server) withTrace(ctx context.Context, method string) context.Context {
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
+	if len(parent) != 1 {
+		return ctx
+	}
+	state := metadata.ValueFromIncomingContext(ctx, "tracestate")
+	of := trace.Parse(parent[0], strings.Join(state, ","))
+	name := strings.TrimPrefix(method, "/")
+	return trace.With(ctx, trace.Begin(s.opts.Tracer, of, name, time.Now()))
+}
+
+// endSpan ends the span of a request of a method. A client's mistake is no failure.
+func endSpan(span trace.Span, method string, code codes.Code) {
+	service, method, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	span.Set(slog.String("rpc.system", "grpc"), slog.String("rpc.service", service),
+		slog.String("rpc.method", method), slog.Int("rpc.grpc.status_code", int(code)))
+	switch code {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal,
+		codes.Unavailable, codes.DataLoss:
+		span.Fail(code.String())
+	}
+	span.End()
 }

@@ -28,6 +28,7 @@ import (
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
 	"twotier.dev/twotier/internal/verdicts"
@@ -152,7 +153,7 @@ func TestForbiddenNamesNoField(t *testing.T) {
 	for _, may := range []struct{ roles, namespaces string }{{"count", "other"}, {"read", ""}} {
 		g, err := twotier.NewGrant("reader", may.roles, may.namespaces)
 		must.Succeed(t, err)
-		_, _, err = b.JSON(t.Context(), g, nil, []byte(
+		_, _, err = b.JSON(t.Context(), g, []byte(
 			`{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
 		f, ok := errors.AsType[*request.Failure](err)
 		if !ok || f.Kind != request.Forbidden || f.Field != "" {
@@ -221,25 +222,58 @@ func TestCloseFinishesRequests(t *testing.T) {
 	}
 }
 
-// TestTraceOfDecisions sends one request in a trace, and one that names two: only the decision of
-// the first one has a trace.
-func TestTraceOfDecisions(t *testing.T) {
+// TestSpans sends one request that is allowed, one that is malformed and one that can't be
+// answered, each in a recorded trace, one in a trace that is not recorded, and one that names two.
+// Decisions and operations are of the same trace.
+func TestSpans(t *testing.T) {
 	b := start(t)
+	var r spantest.Recorder
 	var decided []string
 	b.counted = verdicts.New(decisions.Func(func(d *decisions.Decision) {
-		decided = append(decided, d.Trace.TraceID())
+		decided = append(decided, d.Trace.TraceContext().TraceID())
 	}))
-	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b, b.book, b.counted)}),
-		insecure.NewCredentials())
-	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	one := metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent)
-	two := metadata.AppendToOutgoingContext(one, "traceparent", parent)
-	for _, ctx := range []context.Context{one, two} {
-		if code, err := ask(ctx, conn, "ip=1"); code != "OK" || err != nil {
-			t.Fatal(code, err)
-		}
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b, b.book, b.counted),
+		Tracer: &r}), insecure.NewCredentials())
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	part := func(flag string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent+flag)
 	}
-	if want := []string{parent[3:35], ""}; !slices.Equal(decided, want) {
-		t.Errorf("decided %q, want %q", decided, want)
+	if code, err := ask(part("1"), conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	if code, err := ask(part("0"), conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	two := metadata.AppendToOutgoingContext(part("1"), "traceparent", parent+"1")
+	if code, err := ask(two, conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	if want := []string{id, id, ""}; !slices.Equal(decided, want) || !slices.Equal(b.traces, want) {
+		t.Errorf("decided %q, executed %q, want %q", decided, b.traces, want)
+	}
+	if _, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(part("1"),
+		&ratelimitv3.RateLimitRequest{}); err == nil {
+		t.Error("a request without a domain is no error")
+	}
+	b.counter.Close(t.Context())
+	if _, err := ask(part("1"), conn, "ip=1"); err == nil {
+		t.Error("a request after the end is no error")
+	}
+	spans := r.Spans()
+	if len(spans) != 3 {
+		t.Fatalf("%+v", spans)
+	}
+	for i, want := range []struct {
+		verdict, code string
+		failed        bool
+	}{{"allowed", "0", false}, {"", "3", false}, {"", "14", true}} {
+		s := spans[i]
+		if s.Name != "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" ||
+			s.Attributes["rpc.grpc.status_code"] != want.code || s.Ended != 1 ||
+			s.Attributes["twotier.verdict"] != want.verdict || s.Failed != want.failed ||
+			s.Attributes["rpc.method"] != "ShouldRateLimit" || s.Parent[0] != 0xb7 {
+			t.Errorf("%+v, want %+v", s, want)
+		}
 	}
 }

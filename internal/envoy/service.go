@@ -17,6 +17,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // service is the rate limit service.
@@ -61,9 +62,11 @@ func (s *Server) statusOf(err error) error {
 // grantKey is the key of a context's grant.
 type grantKey struct{}
 
-// interceptUnary checks the token of a request, and turns a panic into an error.
+// interceptUnary checks the token of a request, turns a panic into an error, and records a span.
 func (s *Server) interceptUnary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (out any, err error) {
+	ctx = s.withTrace(ctx, info.FullMethod)
+	span := trace.From(ctx).Recorded()
 	defer func() {
 		if v := recover(); v != nil {
 			s.opts.Logger.Error("panic in a request", "panic", fmt.Sprint(v), "stack",
@@ -72,6 +75,9 @@ func (s *Server) interceptUnary(ctx context.Context, in any, info *grpc.UnarySer
 		}
 		if err != nil {
 			s.counters.failed.Add(1)
+		}
+		if span != nil {
+			endSpan(span, info.FullMethod, status.Code(err))
 		}
 	}()
 	ctx, err = s.authenticate(ctx, info.FullMethod)

@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // Serve runs another node's operations, in order, and sets Err in each result. It forwards nothing:
@@ -58,7 +59,7 @@ func taskServerOf(v rpc.Verb) taskServer {
 func (n *Node) serveByOneServer(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	switch taskServerOf(tasks[0].Verb) {
 	case router:
-		n.router.Coordinate(ctx, tasks, res)
+		n.coordinateAcquires(ctx, tasks, res)
 	case participant:
 		n.parts.Serve(ctx, tasks, res)
 	default:
@@ -74,6 +75,25 @@ func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []twotier.Re
 		others.Go(func() { res[i+1].Err = n.serveTask(ctx, &tasks[i+1]) })
 	}
 	res[0].Err = n.serveTask(ctx, &tasks[0])
+	others.Wait()
+}
+
+// coordinateAcquires runs acquires over several owners, grouped by trace and all groups at the same
+// time: the tasks that an acquire sends to other nodes belong to its trace.
+func (n *Node) coordinateAcquires(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+	var others sync.WaitGroup
+	for at := 0; at < len(tasks); {
+		of, end := tasks[at].Trace, at+1
+		for end < len(tasks) && tasks[end].Trace == of {
+			end++
+		}
+		some, out := tasks[at:end], res[at:end]
+		if at = end; at < len(tasks) {
+			others.Go(func() { n.router.Coordinate(trace.With(ctx, of), some, out) })
+		} else {
+			n.router.Coordinate(trace.With(ctx, of), some, out)
+		}
+	}
 	others.Wait()
 }
 

@@ -17,6 +17,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
 )
 
@@ -163,7 +164,11 @@ func (l *link) ask(ctx context.Context, what *node.RequestKind, body []byte, res
 	case <-ctx.Done():
 		return rpc.ErrLate
 	}
-	reply, err := worker.exchange(ctx, kindRequest, body, l.c.deadline(ctx))
+	kind, by := kindRequest, l.c.deadline(ctx)
+	if of := trace.From(ctx); of != nil {
+		kind, body = kindTracedRequest, append(appendTrace(nil, of), body...)
+	}
+	reply, err := worker.exchange(ctx, kind, body, by)
 	if err != nil {
 		return err
 	}

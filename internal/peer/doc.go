@@ -16,6 +16,10 @@
 // differ in their keys only are sent once, then only the keys; an ordinary answer takes one byte
 // and the figures of its limits.
 //
+// # Traces
+//
+// A call or request that is part of a trace (package trace) carries its context.
+//
 // # At most once
 //
 // A message carries the name of the sending process, the worker, and a number that only grows. For

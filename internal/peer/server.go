@@ -13,8 +13,10 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // Local is the node that a [Server] answers for; [node.Node] implements it.
@@ -38,6 +40,9 @@ type ServerOptions struct {
 	// ReplyBytes bounds the replies kept for repeated messages, in bytes. Default and maximum: 64
 	// MiB.
 	ReplyBytes int64
+	// Tracer records a span of every call that is executed for another node as part of a sampled
+	// trace. Default: none.
+	Tracer trace.Tracer
 	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger
 }
@@ -193,29 +198,35 @@ func (s *Server) execute(ctx context.Context, m *message) reply {
 		return reply{status: replyLate}
 	}
 	by := time.Now().Add(left)
-	if m.Kind == kindRequest {
-		return reply{replyDone, s.answerRequest(ctx, m.Body, by)}
+	switch m.Kind {
+	case kindRequest:
+		_, answer, _ := s.answerRequest(ctx, m.Body, by)
+		return reply{replyDone, answer}
+	case kindTracedRequest:
+		return reply{replyDone, s.answerTraced(ctx, m.From, m.Body, by)}
 	}
 	x := s.pool.Get().(*scratch)
 	defer s.pool.Put(x)
-	if err := x.read(m.Body); err != nil {
+	if err := x.read(m.Body, s.opt.Tracer); err != nil {
 		return reply{status: replyStale}
 	}
-	x.serve(ctx, s, by)
+	x.serve(ctx, s, m.From, by)
 	x.reply = x.appendResults(x.reply[:0])
 	return reply{replyDone, bytes.Clone(x.reply)} // it is kept, with no more memory than it needs
 }
 
-// answerRequest answers a request.
-func (s *Server) answerRequest(ctx context.Context, body []byte, by time.Time) []byte {
+// answerRequest answers a request, and also returns the name of its kind and the error.
+func (s *Server) answerRequest(ctx context.Context, body []byte,
+	by time.Time) (name string, encoded []byte, err error) {
 	request, err := readRequest(body)
 	if err != nil {
-		return appendResponse(nil, nil, err)
+		return "", appendResponse(nil, nil, err), err
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	answer, err := s.opt.Node.Respond(ctx, request)
-	return appendResponse(nil, answer, err)
+	kind, _ := node.KindOf(request)
+	return kind.Name, appendResponse(nil, answer, err), err
 }
 
 // scratch is reusable memory for executing the tasks of a message.
@@ -224,6 +235,7 @@ type scratch struct {
 	res    []twotier.Result
 	ends   []int // number of tasks up to the end of each call
 	groups []group
+	traced []tracedTasks
 	reply  []byte
 }
 
@@ -233,15 +245,17 @@ type group struct {
 	lead time.Duration // difference between the message's deadline and its own
 }
 
-// read parses groups of calls, each of which is a number of tasks.
-func (x *scratch) read(body []byte) error {
+// read parses groups of calls, each of which is a number of tasks. It begins the spans of traced
+// calls.
+func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	r := reader{b: body}
 	x.list.reset()
-	x.ends, x.groups = x.ends[:0], x.groups[:0]
+	clear(x.traced)
+	x.ends, x.groups, x.traced = x.ends[:0], x.groups[:0], x.traced[:0]
 	for r.err == nil && len(r.b) > 0 {
 		lead := time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
 		for calls := r.itemCount(); calls > 0 && r.err == nil; calls-- {
-			x.readCall(&r)
+			x.readCall(&r, tracer)
 		}
 		x.groups = append(x.groups, group{len(x.list.ops), lead})
 	}
@@ -259,34 +273,50 @@ func (x *scratch) read(body []byte) error {
 	return nil
 }
 
-func (x *scratch) readCall(r *reader) {
-	tasks := r.itemCount()
+func (x *scratch) readCall(r *reader, tracer trace.Tracer) {
+	tasks, from, steps := r.itemCount(), len(x.list.ops), len(x.list.tasks)
+	var of *trace.Context
+	if tasks == tracedCall && r.err == nil {
+		of = r.trace()
+		tasks = r.itemCount()
+	}
 	for i := 0; i < tasks && r.err == nil; i++ {
 		x.list.read(r, i == 0)
+	}
+	if of != nil && r.err == nil {
+		of = trace.Begin(tracer, of, spanName+operations, time.Now())
+		for i := range x.list.tasks[steps:] {
+			x.list.tasks[steps+i].Trace = of
+		}
+		x.traced = append(x.traced, tracedTasks{indexRange{from, len(x.list.ops)}, of})
 	}
 	x.ends = append(x.ends, len(x.list.ops))
 }
 
 // serve executes the tasks of a process, until by at the latest. Groups have different deadlines
 // and don't wait for each other.
-func (x *scratch) serve(ctx context.Context, s *Server, by time.Time) {
+func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Time) {
 	var others sync.WaitGroup
 	at := 0
 	for i, g := range x.groups {
 		tasks, until := indexRange{at, g.end}, by.Add(-g.lead)
 		at = g.end
 		if i == len(x.groups)-1 {
-			x.serveUntil(ctx, s, tasks, until)
+			x.serveUntil(ctx, s, from, tasks, until)
 			break
 		}
-		others.Go(func() { x.serveUntil(ctx, s, tasks, until) })
+		others.Go(func() { x.serveUntil(ctx, s, from, tasks, until) })
 	}
 	others.Wait()
 }
 
 // serveUntil executes some tasks, unless their time is up. It ends slightly before by: an answer
 // that reports unknown outcomes or lateness is worth more than none.
-func (x *scratch) serveUntil(ctx context.Context, s *Server, tasks indexRange, by time.Time) {
+func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks indexRange,
+	by time.Time) {
+	if calls := x.tracedCalls(tasks); len(calls) > 0 {
+		defer endSpans(from, x, calls)
+	}
 	left := time.Until(by)
 	if left <= 0 {
 		for i := tasks.from; i < tasks.to; i++ {

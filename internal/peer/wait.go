@@ -8,6 +8,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
 )
 
@@ -20,6 +21,7 @@ type call struct {
 	reply []byte
 	tasks int
 	by    time.Time
+	trace *trace.Context // nil if it is part of no trace
 }
 
 // Size implements batching.Item.
@@ -62,6 +64,7 @@ func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []twotier.Op
 
 // start adds a part, and submits its call. A part that can't be submitted is over.
 func (c *Client) start(ctx context.Context, w *waiter, p part) {
+	p.trace = trace.From(ctx)
 	var err error
 	if p.call, err = c.submit(ctx, w, &p); err != nil {
 		p.fail(wrapNode(err, p.to))
@@ -86,7 +89,7 @@ func (c *Client) submit(ctx context.Context, w *waiter, p *part) (*call, error) 
 	}
 	k := c.calls.Get().(*call)
 	k.ResetTo(w.done)
-	k.by = by
+	k.by, k.trace = by, p.trace
 	p.encode(k)
 	if k.size > maxBody {
 		return nil, fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
@@ -168,6 +171,7 @@ type work struct {
 	ops   []twotier.Op
 	at    []int            // positions in ops and res; nil if there are tasks
 	res   []twotier.Result // parallel to tasks or ops
+	trace *trace.Context   // of the work; nil if it is part of no trace
 }
 
 func (w *work) len() int {

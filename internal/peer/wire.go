@@ -204,12 +204,14 @@ func readResponse(b []byte, answer any) error {
 }
 
 // version is the version of the message format.
-const version = 9
+const version = 8
 
 // The kinds of message.
 const (
 	kindTasks byte = iota
 	kindRequest
+	// kindTracedRequest is a request that is part of a trace; the trace's context precedes it.
+	kindTracedRequest
 )
 
 // The status codes of a reply.

@@ -100,6 +100,9 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 		b = appendUint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)
 		b = appendUint(b, uint64(size))
 		for _, k := range calls[:size] {
+			if k.trace != nil {
+				b = appendTrace(append(b, tracedCall), k.trace)
+			}
 			b = append(b, k.body...)
 		}
 		calls = calls[size:]

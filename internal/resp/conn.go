@@ -317,7 +317,7 @@ func (c *conn) executionContext() context.Context {
 	if !w.context.Finish() {
 		w.renewContext()
 	}
-	w.context.Reset(time.Now().Add(c.server.opts.RequestTimeout))
+	w.context.Reset(time.Now().Add(c.server.opts.RequestTimeout), nil)
 	return w.context
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
 )
 
@@ -61,6 +62,9 @@ type Task struct {
 	// Settled means that all acquires of the same coordinator with lower numbers are settled: no
 	// node will ask for their outcomes. Only VerbDecide has it.
 	Settled uint64
+	// Trace is the trace that the task belongs to, nil if none. A node that runs VerbCoordinate
+	// passes it on.
+	Trace *trace.Context
 }
 
 // AcquireID identifies an acquire over several owners.

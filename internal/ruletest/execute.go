@@ -233,7 +233,7 @@ func (e *engine) askDomain(ctx context.Context, s *step) (*outcome, error) {
 		return nil, err
 	}
 	e.domain = new(outcome)
-	_, over, err := e.limiter.JSON(ctx, nil, nil, body)
+	_, over, err := e.limiter.JSON(ctx, nil, body)
 	if err != nil {
 		return nil, err
 	}

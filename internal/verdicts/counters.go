@@ -42,8 +42,10 @@ type Arrival struct {
 	Endpoint string
 	// Began is when the request had arrived.
 	Began time.Time
-	// Trace finds the trace of the request; it may be nil.
+	// Trace finds the trace of the request; Span is its recorded span, which receives the overall
+	// verdict: refused if any part of the request was. Both may be nil.
 	Trace trace.Source
+	Span  trace.Span
 }
 
 // endpoints is the number of endpoints: the ones above, and one for all others.

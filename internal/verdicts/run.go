@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // Run counts and records the verdicts of one request. Equal verdicts in a row are counted at once,
@@ -26,6 +27,7 @@ type Run struct {
 	decisions [twotier.VerdictCount]int64 // all but the last decision
 	last      twotier.Verdict
 	decided   bool
+	overall   twotier.Verdict     // for the span
 	refusal   decisions.RefusalID // the first one of the last decision
 
 	seen [twotier.VerdictCount]bool // verdicts on the current check
@@ -67,7 +69,7 @@ func (r *Run) HasDecision() bool { return r.decided }
 
 // CountVerdict counts one verdict. An empty namespace is the default one; an empty rule means none.
 func (r *Run) CountVerdict(ns []byte, rule string, v twotier.Verdict) {
-	r.last = worse(r.last, v)
+	r.last, r.overall = worse(r.last, v), worse(r.overall, v)
 	if r.n > 0 && v == r.verdict && rule == r.rule && bytes.Equal(ns, r.ns) {
 		r.n++
 		return
@@ -101,6 +103,9 @@ func (r *Run) flush() {
 func (r *Run) End(took time.Duration) {
 	r.flush()
 	if r.decided {
+		if r.of.Span != nil {
+			r.of.Span.Set(trace.VerdictAttr(r.overall.String()))
+		}
 		r.decisions[r.last]++
 		r.to.observeDuration(r.of.Endpoint, took, r.decisions)
 	}
