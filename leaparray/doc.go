@@ -21,8 +21,9 @@
 // timestamps: if a window reaches no further back than the oldest of these events, it is exact; if
 // it reaches further back, it has at least ExactEvents of them. A millisecond folds into its bucket
 // once ExactEvents events are later than the bucket, so a busy key has at most the milliseconds of
-// about two buckets besides. A key without such a limit uses the ladder's Blurred, in which no
-// event keeps its millisecond.
+// about two buckets besides. If that is more than 2,000, because the finest bucket is wider than a
+// second, they fold as well, and windows have the precision of buckets. A key without such a limit
+// uses the ladder's Blurred, in which no event keeps its millisecond.
 //
 // # Memory
 //
